@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from payload.experiment.settings import Experiment
     from payload.run.run_folder import RunFolder
 
+PICTURES = (".png", ".svg", ".pdf")
+
 
 def plot(options: argparse.Namespace) -> int:
     """Draws the picture and writes its table; returns the exit code.
@@ -31,6 +33,8 @@ def plot(options: argparse.Namespace) -> int:
         raise UserError(
             f"--metric {metric}: is not a column of progress.csv{nearest(metric, names)}"
         )
+    if options.output.suffix not in PICTURES:
+        raise UserError(f"--output {options.output}: must end in {', '.join(PICTURES)}")
     if not options.output.absolute().parent.is_dir():
         raise UserError(f"--output {options.output}: the folder does not exist")
     newest = newest_run(options.results)

@@ -8,6 +8,7 @@ of a cluster, which has no pathspec, that everything beside it was chosen before
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
@@ -52,7 +53,8 @@ def travelling(folder: Path, git: bool = False, outside: bool = False) -> Travel
         outside: Whether links out of the folder are followed: to a copy on the same machine.
 
     Raises:
-        UserError: A link leads out of the folder. What it names would travel: keys, for example.
+        UserError: A link leads out of the folder: what it names would travel, keys for example. Or
+            this user may not read a file.
         OSError: A folder cannot be read.
     """
     root = folder.resolve()
@@ -91,6 +93,11 @@ def _entries(
             raise UserError(
                 f"{path} is a link to {real}, outside the folder, so it does not travel. Next: "
                 f"copy it into the folder, remove the link, or name it in {folder / OWN}"
+            )
+        elif not os.access(path, os.R_OK):
+            raise UserError(
+                f"{path}: cannot be read, so it does not travel. Next: change its permissions, or "
+                f"name it in {folder / OWN}"
             )
         elif real in above:
             yield path, "a link to a folder that contains it"

@@ -40,6 +40,18 @@ def test_a_package_that_is_a_link_travels_under_both_names(tmp_path: Path) -> No
     assert all(path.is_file() for path in files.values())
 
 
+def test_what_its_user_may_not_read_is_refused_unless_it_stays_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, "a.py", "of-root/b.py")
+    # Tests may run as root, who may read all.
+    monkeypatch.setattr(os, "access", lambda path, _: Path(path).name != "of-root")
+    with pytest.raises(UserError, match=r"/of-root: cannot be read, so it does not travel\. Next"):
+        travelling(tmp_path)
+    (tmp_path / ".volleyignore").write_text("of-root\n")
+    assert travels(tmp_path) == [".volleyignore", "a.py"]
+
+
 def test_a_link_to_a_folder_above_it_ends(tmp_path: Path) -> None:
     write(tmp_path, "maze/a.py")
     (tmp_path / "maze/again").symlink_to("..")

@@ -114,6 +114,7 @@ def test_a_plot_joins_seeds_and_names_what_differs(trained: Trained) -> None:
     [
         (("plot", "nowhere"), "nowhere: has no run with a progress.csv"),
         (("plot", "--metric", "episode_return"), "did you mean env_runners/episode_return_"),
+        (("plot", "--output", "a.csv"), "--output a.csv: must end in .png, .svg, .pdf"),
         (("plot", "--output", "nowhere/a.png"), "--output nowhere/a.png: the folder does not"),
         (("train", "cart.yaml", "--seeds", "0"), "--seeds 0: must be greater than 0"),
     ],
