@@ -166,7 +166,8 @@ def clipped_surrogate(
     """Returns each step's clipped surrogate loss (Schulman et al. 2017, equation 7).
 
     The ratio is to the learner's own policy before the minibatch's passes (the decoupled objective
-    of Hilton et al. 2021, section 3), and V-trace's rho, in the advantages, is to the env runner's.
+    of Hilton et al. 2021, section 3), and V-trace's rho, in the advantages, is to the env runner's:
+    of the current policy, computed again in each pass, where Hilton et al. keep that of the first.
     A ratio to the env runner's policy, some updates old, would already be clipped before the first
     pass.
     """
