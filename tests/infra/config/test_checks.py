@@ -101,7 +101,7 @@ def problems(**config: str) -> dict[str, str]:
         ("tags", '{"team": "a", "Team": "b"}', '"Team": is there twice'),
         ("tags", '{"a/b": "c"}', '"a/b": must have 1 to 128 characters, none of'),
         ("tags", json.dumps({"note": "x" * 257}), '"note": has a value of more than 256'),
-        ("tags", json.dumps({str(tag): "x" for tag in range(49)}), "49: more than 48"),
+        ("tags", json.dumps({str(tag): "x" for tag in range(49)}), "49: too many; Azure allows 48"),
     ],
 )
 def test_what_is_wrong_is_named(key: str, value: str, words: str) -> None:

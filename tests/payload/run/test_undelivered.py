@@ -95,6 +95,8 @@ def end(run: MLflowRun, status: Status = "FINISHED") -> None:
     """Ends a run that MLflow does not receive all of."""
     run.close(status, timeout_s=1)
     assert not run.delivered
+    # Its process ends here: a request under way must not make the run while another delivers it.
+    run._thread.join()
 
 
 def test_a_run_that_ends_while_blob_is_away_has_its_status_and_later_its_files(
