@@ -10,6 +10,8 @@ from payload.may_pass import may_pass
 from volley.arguments import parse, parser
 from volley.errors import as_typed, need, selected, sent
 
+ONE_REQUEST = ("stop", "resume", "rm", "start", "sleep")
+"""Commands that change something with one request, and set `sent` before it."""
 Command = Callable[[argparse.Namespace], int]
 CONTINUES = {
     "submit": "The upload may be incomplete. It is safe to repeat: volley submit",
@@ -50,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         if options.verb in CONTINUES:
             text = CONTINUES[options.verb].format(name=getattr(options, "name", None))
-            if options.verb in ("stop", "resume", "rm", "start", "sleep") and not sent.is_set():
+            if options.verb in ONE_REQUEST and not sent.is_set():
                 text = "Nothing was sent; nothing has changed."
             print(f"\nvolley: {as_typed(text)}", file=sys.stderr)
         return 130

@@ -17,7 +17,8 @@ CLONE = Path(__file__).parents[1]
 
 OF_STACK = re.compile(
     r"\b((?:volley (?:up|down|status|cost|start|sleep|dashboard|jupyter|ssh|ssh-config|ray|exec"
-    r"|registry-login|submit|logs|stop|resume|pull|rm)|pulumi (?:config|stack) (?:set|get|output))"
+    r"|registry-login|submit|logs|stop|resume|pull|rm|ui(?= --from-results))"
+    r"|pulumi (?:config|stack) (?:set|get|output))"
     r"(?! --stack)(?![\w-]))"
 )
 """Commands in a message that act on the selected stack unless --stack names another one."""

@@ -81,7 +81,7 @@ class Run(ABC):
         Raises:
             UserError: It has failed.
         """
-        while not self._is_over():
+        while not self._is_known_to_be_over():
             time.sleep(self.poll_s)
         if self._watching is not None:
             self._ended.set()
@@ -91,8 +91,8 @@ class Run(ABC):
             raise self._failure(status)
         return status
 
-    def _is_over(self) -> bool:
-        """Whether it has ended; a lost connection may come back, and does not tell."""
+    def _is_known_to_be_over(self) -> bool:
+        """Whether it has ended; False while the network is away, which may come back."""
         try:
             return self.is_over()
         except AsleepError:

@@ -3,7 +3,6 @@
 import argparse
 import json
 import os
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +14,7 @@ from typing import Any
 from head.queue.record import LIVE
 from payload.commands.arguments import overrides
 from payload.errors import UserError
+from payload.experiment import VARIABLE
 from payload.notification import NotifyError, check, in_files, target_of, variable_of
 from volley.dry_run import show_dry_run
 from volley.errors import as_typed, refused, sent
@@ -23,7 +23,6 @@ from volley.stack import Stack
 from volley.submission import Submission, submissions
 from volley.tables import in_words, show
 
-VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 PROGRESS_FROM = 5 * 2**20
 """Bytes; less is sent before anyone could read a progress bar."""
 

@@ -17,7 +17,7 @@ from ..files import replace_json
 from ..machine import present_moment
 from ..paths import SLEEP_REQUEST
 from ..queue.cluster_state import read_cluster_state
-from ..queue.record import AT_WORK, Record, read_record
+from ..queue.record import AT_WORK, Record
 from ..queue.store import RefusedError, Store
 from ..sleep.idle import in_jupyter
 from . import files_and_logs, status
@@ -26,7 +26,7 @@ from .ray_command import ray
 from .registry_login import registry_login
 from .removal import rm
 from .secrets import accept_secrets, remove_secrets, secrets
-from .submit import NAME, Submission, submit
+from .submit import Submission, submit
 from .tensorboard import tensorboard
 
 STOPS_WITHIN_S = 180.0
@@ -97,14 +97,14 @@ def _submit(store: Store, options: argparse.Namespace) -> dict[str, Any]:
         elif is_another:
             remove_secrets(options.name)
 
-    earlier = read_record(store.folder(how.name)) if NAME.fullmatch(how.name) else None
+    earlier = store.find(how.name)
     record = submit(store, sys.stdin.buffer, how, change_secrets)
     # The experiment that it replaces writes its checkpoint first.
     _until(store, record.name, lambda now: now.submitted >= record.submitted)
     answer = _short(store, store.get(record.name))
     if earlier is not None and earlier.over and earlier.key != record.key:
-        replaced = {"state": earlier.state, "by": earlier.submitted_by, "runs": earlier.key}
-        answer["replaced"] = replaced
+        by, runs = earlier.submitted_by, earlier.key
+        answer["replaced"] = {"state": earlier.state, "by": by, "runs": runs}
     return answer
 
 

@@ -15,6 +15,7 @@ from ..queue.store import Store
 
 SENT = ".sent"
 KEPT_S = 86_400.0
+"""How long a submit may take to use the secrets that were sent before it."""
 
 
 def secrets(_: Store, options: Namespace) -> dict[str, Any]:
@@ -40,15 +41,12 @@ def accept_secrets(name: str, is_another: bool) -> None:
         is_another: Whether it replaces one of the name, whose secrets go. Otherwise it keeps those
             that were not sent again.
     """
-    kept = b"" if is_another else _content(SECRETS / name)
+    file, sent = SECRETS / name, _sent(name)
+    kept = b"" if is_another or not file.exists() else file.read_bytes()
     with suppress(FileNotFoundError):  # The submit is repeated: it has them already.
         # The shell takes the last value of a variable.
-        replace(_sent(name), kept + _sent(name).read_bytes(), 0o600)
-        _sent(name).replace(SECRETS / name)
-
-
-def _content(file: Path) -> bytes:
-    return file.read_bytes() if file.exists() else b""
+        replace(file, kept + sent.read_bytes(), 0o600)
+        sent.unlink()
 
 
 def remove_secrets(name: str) -> None:

@@ -49,15 +49,18 @@ class Store:
         records = [record for record in map(read_record, folders) if record is not None]
         return sorted(records, key=lambda record: (record.turn, record.submitted))
 
+    def find(self, name: str) -> Record | None:
+        """Returns an experiment, or None if there is none, or none can have this name."""
+        # Names come from the command line; the first letter excludes "" and "..".
+        return read_record(self.folder(name)) if name[:1].isalnum() and "/" not in name else None
+
     def get(self, name: str) -> Record:
         """Returns an experiment.
 
         Raises:
             RefusedError: There is none; the error names the nearest one.
         """
-        # Names come from the command line; the first letter excludes "" and "..".
-        is_name = name[:1].isalnum() and "/" not in name
-        record = read_record(self.folder(name)) if is_name else None
+        record = self.find(name)
         if record is None:
             names = [record.name for record in self.records()]
             nearest = difflib.get_close_matches(name, names, n=1)

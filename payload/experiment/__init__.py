@@ -9,6 +9,7 @@ from payload.experiment.file import to_yaml
 from payload.experiment.impala_settings import ImpalaSettings
 from payload.experiment.machine_needs import (
     MAX_TRAVEL_BYTES,
+    VARIABLE,
     MachineNeeds,
     in_bytes,
     problems_of_files,
@@ -21,6 +22,7 @@ from payload.room import Node
 
 __all__ = [
     "MAX_TRAVEL_BYTES",
+    "VARIABLE",
     "Cluster",
     "Experiment",
     "ImpalaSettings",

@@ -23,7 +23,9 @@ from payload.experiment.conda_dependencies import CondaDependencies, read_conda_
 from payload.experiment.hidden_modules import hidden_modules
 from payload.notification import NotifyError, check, in_files
 
-_Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+"""The name of a variable of the environment."""
+_Name = Annotated[str, Field(pattern=f"^{VARIABLE.pattern}$")]
 IMAGE = re.compile(r"[A-Za-z0-9][\w.-]*(:\d+)?(/[\w.-]+)*(:[\w.-]+)?(@sha256:[0-9a-f]{64})?")
 _Package = Annotated[str, Field(pattern=r"^[A-Za-z0-9]")]
 """Nothing that an installer would take for an option."""

@@ -184,7 +184,7 @@ def create_run_folder(
         check_name(results, name)
         folder = RunFolder(results / RUNS / name)
         if not _make(folder.path):
-            raise exists(name, folder.path)
+            raise _taken(name, folder.path)
     else:
         # "walk:Walk-v0", "ALE/Pong-v5"
         environment = re.sub(r"[/:]", "-", experiment.env)
@@ -198,10 +198,10 @@ def check_name(results: Path, name: str) -> None:
     if not NAME.fullmatch(name):
         raise UserError(f"--name {name}: may have letters, digits, '.', '-' and '_' only")
     if (path := results / RUNS / name).exists():
-        raise exists(name, path)
+        raise _taken(name, path)
 
 
-def exists(name: str, path: Path) -> UserError:
+def _taken(name: str, path: Path) -> UserError:
     """Returns the error of a name that another run has."""
     return UserError(f"--name {name}: exists. Next: --resume {path}, or another name")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import shutil
@@ -14,7 +15,8 @@ import pytest
 from payload.command_line import command_name
 from tests.volley.conftest import Laptop, outputs_of
 from tests.volley.head import LocalHead, make_key, program, until
-from volley.errors import as_typed, selected
+from volley.arguments import parser
+from volley.errors import OF_STACK, as_typed, selected
 
 pytestmark = pytest.mark.slow
 DELETING = {
@@ -167,6 +169,13 @@ def test_advice_has_the_stack_of_the_command() -> None:
         assert "--stack" not in as_typed("Next: volley new DIR")
     finally:
         selected.set(None)
+
+
+def test_advice_knows_every_command_with_a_stack() -> None:
+    (commands,) = (a for a in parser()._actions if isinstance(a, argparse._SubParsersAction))
+    for name, command in commands.choices.items():
+        has_stack = "--stack" in command._option_string_actions or name in ("up", "down")
+        assert bool(OF_STACK.search(f"volley {name} --from-results")) is has_stack, name
 
 
 def test_a_machine_without_ssh_is_told(connected: Laptop, monkeypatch: pytest.MonkeyPatch) -> None:
