@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import json
 import math
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -101,6 +103,10 @@ def bench_games(
         first_seed: Seeds count up from here. Runs in the JSON file stay in it and are drawn but not
             repeated, and an interrupted run is resumed. By default the clock draws the seed, and
             the file begins again.
+
+    Raises:
+        UserError: A game is unknown, the file's runs have other settings, or another such
+            benchmark uses the results folder.
     """
     settings = settings_of(experiment)
     for game in games:
@@ -113,33 +119,52 @@ def bench_games(
     runs = [] if first_seed is None else _read(path, settings)
     picture = path.with_suffix(".png")
     folder = results / "bench-games"
-    logs = fresh_logs(folder / "bench-logs")
     console = Console(soft_wrap=True, highlight=False)
-    about = machine()
     measured = {(run.seed, run.game) for run in runs}
     problems: dict[str, str] = {}
-    if runs:
-        draw_curves(runs, picture)
-    for seed, game in itertools.product(range(first, first + seeds), games or GAMES):
-        if (seed, game) in measured:
-            continue
-        console.print(f"Training on {game}, seed {seed} ...")
-        log = logs / f"{game}-{seed}.log"
-        try:
-            rows = measure_scores(experiment, f"{game}NoFrameskip-v4", seed, steps, folder, log)
-        except (MeasurementError, OSError) as error:
-            problems[f"{game}, seed {seed}"] = str(error)
-            console.print(f"{game}, seed {seed} failed: {error}", style="red", markup=False)
-            continue
-        means = [(r.env_steps, r.return_mean) for r in rows if math.isfinite(r.return_mean)]
-        commit, train_s = about["git_commit"], rows[-1].time_total_s
-        runs.append(GameRun(game, seed, steps, train_s, commit, thinned(means)))
-        write_json(path, {**about, "settings": settings, "runs": [asdict(run) for run in runs]})
-        draw_curves(runs, picture)
+    with _only_benchmark_in(folder):
+        logs = fresh_logs(folder / "bench-logs")
+        about = {**machine(), "settings": settings}
+        if not path.exists():  # A run that is interrupted is only resumed with these settings.
+            write_json(path, {**about, "runs": []})
+        if runs:
+            draw_curves(runs, picture)
+        for seed, game in itertools.product(range(first, first + seeds), games or GAMES):
+            if (seed, game) in measured:
+                continue
+            console.print(f"Training on {game}, seed {seed} ...")
+            log = logs / f"{game}-{seed}.log"
+            try:
+                rows = measure_scores(experiment, f"{game}NoFrameskip-v4", seed, steps, folder, log)
+            except (MeasurementError, OSError) as error:
+                problems[f"{game}, seed {seed}"] = str(error)
+                console.print(f"{game}, seed {seed} failed: {error}", style="red", markup=False)
+                continue
+            means = [(r.env_steps, r.return_mean) for r in rows if math.isfinite(r.return_mean)]
+            commit, train_s = about["git_commit"], rows[-1].time_total_s
+            runs.append(GameRun(game, seed, steps, train_s, commit, thinned(means)))
+            write_json(path, {**about, "runs": [asdict(run) for run in runs]})
+            draw_curves(runs, picture)
     if runs:
         console.print(score_table(runs))
         console.print(f"Written to {path} and {picture.name}; runs in {folder}")
     return 1 if problems else 0
+
+
+@contextmanager
+def _only_benchmark_in(folder: Path) -> Iterator[None]:
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(
+                f"{folder}: another benchmark trains there. "
+                "Next: --results with another folder, or wait until it has ended"
+            ) from None
+        except OSError:  # The file system has no locks.
+            pass
+        yield
 
 
 def settings_of(experiment: Path) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from bench.games import (
     settings_of,
     thinned,
 )
+from bench.process import MeasurementError
 from bench.trainer import Row, read_progress
 from payload.errors import UserError
 from payload.tracking.metrics import STEPS
@@ -122,6 +123,28 @@ def test_runs_with_other_settings_are_not_taken_for_this_experiments(tmp_path: P
     with pytest.raises(UserError, match="its runs have other settings"):
         bench_games(EXPERIMENT, ["Breakout"], 1, 1000, tmp_path, first_seed=5)
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.slow
+def test_an_interrupted_run_is_not_resumed_with_other_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object) -> list[Row]:
+        raise MeasurementError("killed")
+
+    monkeypatch.setattr(games, "measure_scores", killed)
+    assert bench_games(EXPERIMENT, ["Breakout"], 1, 1000, tmp_path, first_seed=5) == 1
+    changed = tmp_path / "changed.yaml"
+    changed.write_text(EXPERIMENT.read_text().replace("config:\n", "config:\n  lr: 0.123\n"))
+    with pytest.raises(UserError, match="its runs have other settings"):
+        bench_games(changed, ["Breakout"], 1, 1000, tmp_path, first_seed=5)
+
+
+def test_a_second_benchmark_in_the_same_folder_is_refused(tmp_path: Path) -> None:
+    refusal = pytest.raises(UserError, match="another benchmark trains there")
+    with games._only_benchmark_in(tmp_path / RUNS), refusal:
+        bench_games(EXPERIMENT, ["Breakout"], 1, 1000, tmp_path, first_seed=None)
+    assert not list(tmp_path.glob("*.json"))
 
 
 def test_an_algorithm_without_one_setting_for_all_games_is_refused(
