@@ -34,7 +34,8 @@ def run_script(options: argparse.Namespace) -> int:
     """Runs a script to its end; returns its exit code, or 2 if it fails in a job of the cluster.
 
     Raises:
-        UserError: The options, or what the script needs, cannot be used.
+        UserError: The options, or what the script needs, cannot be used, or the script to resume
+            is running.
         TemporaryError: In a job, MLflow does not answer.
     """
     choose_tracking_uri(options)
@@ -43,6 +44,7 @@ def run_script(options: argparse.Namespace) -> int:
         raise UserError(f"--resume {options.resume}: is not a folder")
     script = read_script(options.file, options.script_params, options.source_directory)
     from payload.environments.machine_requirements import provide, provide_inputs
+    from payload.run.driver_lock import driver_lock
     from payload.run.machine_limits import lift_machine_limits
     from payload.run.notify import check_notify, notify
     from payload.run.ray_cluster import is_job
@@ -65,23 +67,24 @@ def run_script(options: argparse.Namespace) -> int:
     tracking = Tracking.at(options.tracking_uri, options.results, name)
     client = _client(tracking, in_job)
     folder = options.resume or make_folder(options.results, name).path
-    (folder / SCRIPT).write_text(to_yaml(script))
-    end_runs(client, folder, "FAILED", _now_ms())  # An earlier process may have been lost.
-    undelivered = RunFolder(folder).undelivered_file
-    undelivered.unlink(missing_ok=True)
-    status = RunStatus("RUNNING", str(folder))
-    status.write(options.status)
-    run = _run_in_job if in_job else _run_here
-    end = run(script, script_variables(folder, tracking.uri))
-    # Nothing that fails from here on may start the script again.
-    status.ended(end.status, end.reason).write(options.status)
-    runs, ended_ms = [], _now_ms()
-    try:
-        runs = end_runs(client, folder, end.status, ended_ms)
-    except Exception as error:  # MLflow raises errors of several libraries.
-        print(f"Cannot mark the script's runs as ended in MLflow: {first_line(error)}")
-        with suppress(OSError):  # A full disk must not keep the script's own exit code.
-            write_end(undelivered, tracking.server, end.status, ended_ms)
+    with driver_lock(RunFolder(folder)):
+        (folder / SCRIPT).write_text(to_yaml(script))
+        end_runs(client, folder, "FAILED", _now_ms())  # An earlier process may have been lost.
+        undelivered = RunFolder(folder).undelivered_file
+        undelivered.unlink(missing_ok=True)
+        status = RunStatus("RUNNING", str(folder))
+        status.write(options.status)
+        run = _run_in_job if in_job else _run_here
+        end = run(script, script_variables(folder, tracking.uri))
+        # Nothing that fails from here on may start the script again.
+        status.ended(end.status, end.reason).write(options.status)
+        runs, ended_ms = [], _now_ms()
+        try:
+            runs = end_runs(client, folder, end.status, ended_ms)
+        except Exception as error:  # MLflow raises errors of several libraries.
+            print(f"Cannot mark the script's runs as ended in MLflow: {first_line(error)}")
+            with suppress(OSError):  # A full disk must not keep the script's own exit code.
+                write_end(undelivered, tracking.server, end.status, ended_ms)
     print(f"{end.status}: {end.reason}\nResults          {folder}")
     notify(script, status, end.status, end.reason, partial(print, flush=True))
     if runs and options.tracking_uri is None:

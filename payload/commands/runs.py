@@ -20,7 +20,7 @@ def runs(options: argparse.Namespace) -> int:
     """Lists the runs, or deletes those that are named; returns the exit code.
 
     Raises:
-        UserError: No such run exists, or it is training.
+        UserError: No such run exists, or it is running.
     """
     from payload.run.run_folder import RUNS, RunFolder
 
@@ -60,7 +60,7 @@ def _list(folders: list[RunFolder]) -> None:
         size = sum(file.lstat().st_size for file in folder.path.rglob("*"))
         changed = time.strftime("%Y-%m-%d %H:%M", time.localtime(folder.path.stat().st_mtime))
         cells = [f"{steps:,}", number(mean), clock(seconds), f"{size / 2**20:,.0f} MiB", changed]
-        table.add_row(folder.path.name, *cells, "trains" if has_driver(folder) else "")
+        table.add_row(folder.path.name, *cells, "running" if has_driver(folder) else "")
     Console(file=sys.stdout, width=None if sys.stdout.isatty() else 160).print(table)
 
 
@@ -86,7 +86,7 @@ def _delete(folders: list[RunFolder], results: Path) -> None:
 
     for folder in folders:
         if has_driver(folder):
-            raise UserError(f"--delete {folder.path.name}: it is training; stop it first")
+            raise UserError(f"--delete {folder.path.name}: it is running; stop it first")
     tracking = Tracking.embedded(results, "")
     for folder in folders:
         trials = [RunFolder(file.parent) for file in folder.path.glob("*/mlflow_run.json")]

@@ -33,7 +33,7 @@ def driver_lock(folder: RunFolder) -> Iterator[None]:
     with (folder.path / LOCK).open("a+") as lock:
         if not _acquire(lock):
             host, pid = _driver(lock)
-            reason = f"--resume {folder.path}: process {pid} on {host} is training it"
+            reason = f"--resume {folder.path}: process {pid} on {host} is running it"
             from payload.run.ray_cluster import is_job
 
             if is_job():

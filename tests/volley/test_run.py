@@ -109,6 +109,21 @@ def test_what_cannot_be_used_leaves_nothing(
     assert [path.name for path in tmp_path.iterdir()] == ["here.py"]
 
 
+def test_a_script_that_is_running_is_not_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def another_resume(*_: object) -> End:
+        resume = ("run", "here.py", "--resume", str(run_folder(tmp_path)))
+        refused = in_process(tmp_path, *resume, command=main)
+        assert refused.returncode == 2
+        assert "is running it; stop that first" in refused.stderr
+        return End("FINISHED", "over", 0)
+
+    monkeypatch.setattr("payload.commands.run_script._run_here", another_resume)
+    (tmp_path / "here.py").touch()
+    assert in_process(tmp_path, "run", "here.py", command=main).returncode == 0
+
+
 def test_a_first_script_makes_the_folder_of_results(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -76,7 +76,7 @@ def test_a_run_has_one_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(payload.run.driver_lock, "RETRY_FOR_S", 0.1)
     folder = RunFolder(tmp_path)
     with driver(folder) as other:
-        line = f"process {other.pid} on {socket.gethostname()} is training it"
+        line = f"process {other.pid} on {socket.gethostname()} is running it"
         with pytest.raises(UserError, match=line), driver_lock(folder):
             pytest.fail("two drivers at once")
 
@@ -87,7 +87,7 @@ def test_a_job_waits_for_the_driver_of_an_earlier_one_to_end(
     monkeypatch.setattr(payload.run.driver_lock, "RETRY_FOR_S", 0.2)
     monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}")
     folder = RunFolder(tmp_path)
-    with driver(folder), pytest.raises(TemporaryError, match="is training it"), driver_lock(folder):
+    with driver(folder), pytest.raises(TemporaryError, match="is running it"), driver_lock(folder):
         pass
 
 
