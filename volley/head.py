@@ -225,7 +225,9 @@ def error_of(exit_code: int, stdout: bytes, stderr: bytes) -> UserError:
             "the cluster keeps running. Next: the same command again"
         )
     if OLDER.search(reason):
-        return refused("the head has an older volley, without this", "volley up, to update it")
+        return refused(
+            "the head runs an older volley that cannot do this", "volley up, to update it"
+        )
     if exit_code == NOT_FOUND or "command not found" in reason:
         return refused("the head has no command volley-head", "volley up")
     try:

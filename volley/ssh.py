@@ -195,8 +195,8 @@ def _say_if_blind(login: str, host: str) -> None:
     seen = file.read_text().splitlines() if file.exists() else []
     if not any(line.startswith(f"{host} ") for line in seen):
         text = (
-            f"volley: {login}: the stack does not have the head's host key, so the key that it "
-            "shows now is accepted. To have it checked: volley up"
+            f"volley: {login}: the stack does not have the head's host key, so volley accepts "
+            "the key that the head shows now. To have it checked: volley up"
         )
         print(as_typed(text), file=sys.stderr)
 

@@ -154,7 +154,7 @@ def service_lines(answer: Mapping[str, Any]) -> Iterator[Text]:
     """Yields a line for each service of the head that does not work."""
     for service in answer.get("services") or []:
         unit, restarts = service["unit"], service["restarts"]
-        what = f"restarts again and again ({restarts} times)" if restarts else "has failed"
+        what = f"keeps restarting ({restarts} times)" if restarts else "has failed"
         line = f"The head's service {unit} {what}. Next: volley logs --unit {unit}"
         yield Text(as_typed(printable(line)), style="red")
 

@@ -71,7 +71,7 @@ def secrets_of(submission: Submission, also: Sequence[str] = ()) -> dict[str, st
     names = dict.fromkeys([*submission.read.secrets, *also])
     for name in names:
         if not VARIABLE.fullmatch(name):
-            raise UserError(f"--secret {name}: must be letters, digits and _, not a digit first")
+            raise UserError(f"--secret {name}: must be letters, digits and _, no digit first")
         if not os.environ.get(name):
             raise refused(f"--secret {name}: is not set in the environment", f"export {name}=...")
     return {name: os.environ[name] for name in names} | secret_of_notify(submission)

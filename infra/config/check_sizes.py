@@ -76,9 +76,9 @@ def refusal(
         f"is not available to this subscription in zone {zone} of {location}": wanted
         and wanted <= machine.restricted_zones,
         "has no Spot VMs": spot and not machine.spot,
-        "cannot encrypt its disks on the host": not machine.encryption_at_host,
+        "does not support encryption at host": not machine.encryption_at_host,
         "has Arm CPUs, which neither the image nor the lock supports": machine.arm,
-        "boots no Gen2 image": not machine.gen2,
+        "does not support Gen2 images": not machine.gen2,
         "has GPUs that the image's driver or the lock's torch does not support": machine.gpus
         and family_key(machine.quota_family) not in CUDA,
     }

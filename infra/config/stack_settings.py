@@ -137,12 +137,12 @@ class StackSettings(BaseModel):
     """Name of an existing resource group for the results account; set it before the first
     `pulumi up`"""
     head_identity_id: str = ""
-    """Resource id of an existing user-assigned identity for the head, where roles may not be
-    assigned: the preview lists the roles that it needs"""
+    """Resource id of an existing user-assigned identity for the head, if you may not assign
+    roles: the preview lists the roles that it needs"""
     mlflow_identity_id: str = ""
-    """Resource id of an existing user-assigned identity for MLflow; with headIdentityId"""
+    """Resource id of an existing user-assigned identity for MLflow; requires headIdentityId"""
     workers_identity_id: str = ""
-    """Resource id of an existing user-assigned identity for the workers; with headIdentityId"""
+    """Resource id of an existing user-assigned identity for the workers; requires headIdentityId"""
     # Training
     experiment: str = "experiments/pong.yaml"
     """Experiment file to train, with run, env, config and stop"""

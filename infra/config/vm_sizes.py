@@ -112,7 +112,7 @@ https://learn.microsoft.com/azure/virtual-machines/sizes/retirement/retired-size
 UNSUITABLE = {
     **dict.fromkeys(
         ("Standard_D1_v2", "Standard_D2_v2", "Standard_D3_v2", "Standard_D4_v2"),
-        "boots no Gen2 image, cannot encrypt its host, and retires on 2028-05-01; "
+        "supports neither Gen2 images nor encryption at host, and retires on 2028-05-01; "
         "its successor is Standard_D2as_v5",
     ),
     **dict.fromkeys(

@@ -55,8 +55,8 @@ class Stop(BaseModel):
     """Mean length of the last 100 episodes, in environment steps, is at least this; it needs 100
     episodes."""
     info: dict[str, float] = Field({}, alias=INFO_MEAN.rstrip("/"))
-    """Mean of the last 100 episodes of a number of `info_metrics` is at least this; it needs 100
-    episodes. `env_runners/info/success: 0.9`, for example."""
+    """The mean of one of the `info_metrics` over the last 100 episodes is at least this; it needs
+    100 episodes. Example: `env_runners/info/success: 0.9`."""
     time_total_s: float | None = Field(None, gt=0)
     """Seconds of training, including those before a resume: a number, or `1h30m`."""
     num_env_steps_sampled_lifetime: int | None = Field(None, gt=0)

@@ -110,7 +110,7 @@ def test_the_first_key_of_a_stack_without_one_is_accepted_with_a_line_and_then_h
     connected.outputs(**outputs_of(head, headHostKey=""))
     with connected.start("status") as process:
         _, err = process.communicate(timeout=100)
-    assert "the stack does not have the head's host key, so the key that it shows now" in err
+    assert "the stack does not have the head's host key, so volley accepts the key that" in err
     head.stop()
     head.start()
     with connected.start("status") as process:

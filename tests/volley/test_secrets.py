@@ -111,4 +111,4 @@ def test_the_same_experiment_again_keeps_its_secrets(
 
 def test_a_secret_has_the_name_of_a_variable(connected: Laptop, experiment: Path) -> None:
     said = connected.volley("submit", str(experiment), "--secret", "A-B", code=2)
-    assert said == "--secret A-B: must be letters, digits and _, not a digit first"
+    assert said == "--secret A-B: must be letters, digits and _, no digit first"

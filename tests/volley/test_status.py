@@ -117,8 +117,7 @@ def test_a_service_that_does_not_work_is_named_with_its_log() -> None:
     services = [{"unit": "mlflow", "restarts": 12}, {"unit": "sync-results", "restarts": 0}]
     lines = page({**ANSWER, "services": services})
     assert [line for line in lines if line.startswith("The head's service ")] == [
-        "The head's service mlflow restarts again and again (12 times). "
-        "Next: volley logs --unit mlflow",
+        "The head's service mlflow keeps restarting (12 times). Next: volley logs --unit mlflow",
         "The head's service sync-results has failed. Next: volley logs --unit sync-results",
     ]
 

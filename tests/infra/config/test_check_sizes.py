@@ -91,9 +91,9 @@ def test_where_no_size_is_allowed_another_location_is_named() -> None:
         ({"zones": frozenset()}, "is not in zone 2 of eastus, nor in another zone"),
         ({"restricted_zones": frozenset("2")}, "not available to this subscription in zone 2 of"),
         ({"spot": False}, "has no Spot VMs"),
-        ({"encryption_at_host": False}, "cannot encrypt its disks on the host"),
+        ({"encryption_at_host": False}, "does not support encryption at host"),
         ({"arm": True}, "has Arm CPUs"),
-        ({"gen2": False}, "boots no Gen2 image"),
+        ({"gen2": False}, "does not support Gen2 images"),
         ({"gpus": 1}, "has GPUs that the image's driver or the lock's torch does not support"),
     ],
 )
