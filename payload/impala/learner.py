@@ -138,14 +138,15 @@ class FragmentLearner(ThreadWatch, IMPALATorchLearner):
         return result
 
     def _without_gaps(self, fragments: list[RolloutFragment]) -> list[RolloutFragment]:
-        """Replaces each lost fragment by an earlier one.
+        """Replaces each lost fragment by an earlier one, and drops what is too much.
 
-        Learners average every gradient step: one that makes fewer would stall them all.
+        Learners average every gradient step: one that makes fewer would stall them all. RLlib
+        deals out one fragment too many when the train batch has just become smaller.
         """
         size = self.config.num_envs_per_env_runner * self.config.get_rollout_fragment_length()
-        missing: int = self.update_settings.train_batch_size // size - len(fragments)
+        share: int = self.update_settings.train_batch_size // size
         self._spare = fragments[-1:] or self._spare
-        return fragments + missing * self._spare
+        return (fragments + (share - len(fragments)) * self._spare)[:share]
 
     def before_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
         super().before_gradient_based_update(timesteps=timesteps)

@@ -643,9 +643,12 @@ def test_a_learner_makes_as_many_steps_as_others_when_fragments_died(
 
 
 @pytest.mark.usefixtures("ray_here", "excepthook")
-def test_a_learner_whose_share_has_become_smaller_fills_no_gaps(one_of_two: VTraceLearner) -> None:
+@pytest.mark.parametrize("dealt", [1, 2])
+def test_a_learner_whose_share_has_become_smaller_trains_on_just_that(
+    one_of_two: VTraceLearner, dealt: int
+) -> None:
     one_of_two.update_settings = replace(one_of_two.update_settings, train_batch_size=2 * STEPS)
-    one_of_two.update(TrainingData(episodes=[made_up(num_envs=2)]), timesteps={})
+    one_of_two.update(TrainingData(episodes=[made_up(num_envs=2)] * dealt), timesteps={})
     assert gradient_steps(one_of_two) == 1
 
 
