@@ -24,6 +24,23 @@ def join(algorithm: Any, actors: dict[int, Any]) -> None:
         manager.add_actors([actor])
 
 
+def rejoin(algorithm: Any, indices: list[int]) -> None:
+    """Brings env runners that Ray has restarted up to date.
+
+    RLlib restores the state of the driver's env runner, which with IMPALA and APPO stays that of
+    the run's start: initial weights, epsilon and seeds.
+    """
+    state = ray.put(_state(algorithm))
+
+    def take(env_runner: Any) -> None:
+        env_runner.set_state(ray.get(state))
+
+    algorithm.env_runner_group.foreach_env_runner(
+        take, local_env_runner=False, remote_worker_ids=indices, timeout_seconds=0.0
+    )
+    tell_number(algorithm, indices)
+
+
 def tell_number(algorithm: Any, indices: list[int] | None = None) -> None:
     """Tells env runners their number; one that Ray has restarted knows only the first number.
 

@@ -10,7 +10,7 @@ from ray.rllib.callbacks.callbacks import RLlibCallback
 from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME
 
 from payload.environments.observation_filter import share_with_evaluation
-from payload.run.env_runner_joining import tell_number
+from payload.run.env_runner_joining import rejoin
 from payload.run.panel import Say
 from payload.run.progress import Progress
 from payload.tracking.metrics import metrics
@@ -74,7 +74,7 @@ class TrainingCallback(RLlibCallback):
         self, *, algorithm: Any, env_runner_group: Any, env_runner_indices: list[int], **kwargs: Any
     ) -> None:
         if env_runner_group is algorithm.env_runner_group:
-            tell_number(algorithm, env_runner_indices)
+            rejoin(algorithm, env_runner_indices)
         self._losses.back(algorithm, env_runner_group, env_runner_indices)
 
     def on_evaluate_start(self, *, algorithm: Any, **kwargs: Any) -> None:

@@ -306,6 +306,24 @@ def test_a_lost_env_runner_comes_back_while_another_one_is_added(story: Story) -
     assert training.of(2, lambda it: it.config.num_env_runners) == 2
 
 
+def test_a_restarted_env_runner_begins_with_the_weights_and_steps_of_today(story: Story) -> None:
+    training = story.training
+
+    def as_at_the_runs_start(env_runner: Any) -> None:
+        env_runner._weights_seq_no = env_runner.num_env_steps_sampled_lifetime = 0
+
+    training.of(2, as_at_the_runs_start)
+    algorithm = training.algorithm
+    callback_of(algorithm).on_env_runners_recreated(
+        algorithm=algorithm, env_runner_group=algorithm.env_runner_group, env_runner_indices=[2]
+    )
+    weights_seq_no, env_steps = training.of(
+        2, lambda it: (it._weights_seq_no, it.num_env_steps_sampled_lifetime)
+    )
+    assert weights_seq_no > 0
+    assert env_steps >= story.last.env_steps
+
+
 # RLlib's own env runners, and those that cannot be placed.
 
 
