@@ -225,6 +225,16 @@ def test_what_gave_up_on_the_python_environment_comes_up_with_it(tree: Path, rol
 
 
 @pytest.mark.parametrize("role", ["head"], indirect=True)
+def test_the_queue_starts_and_stops_with_ray_and_outlives_a_start_of_it_that_fails(
+    tree: Path,
+) -> None:
+    unit, ray = "experiments.service", "ray-head.service"
+    assert ray in settings(tree, unit, "Wants")[0].split()
+    assert settings(tree, unit, "PartOf") == [ray]
+    assert settings(tree, unit, "Requires") == ["python-environment.service"]
+
+
+@pytest.mark.parametrize("role", ["head"], indirect=True)
 def test_the_queue_has_time_to_stop_every_experiment(tree: Path) -> None:
     (seconds,) = settings(tree, "experiments.service", "TimeoutStopSec")
     job = int(variables(tree, "ray-head.service")["RAY_JOB_STOP_WAIT_TIME_S"])
