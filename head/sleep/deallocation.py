@@ -56,7 +56,12 @@ class Cloud:
             time.sleep(POLL_S)
 
     def deallocate_head(self) -> None:
-        self._azure.write("POST", f"{self._head_vm}/deallocate", VERSION, {})
+        """Requests it; if the answer is lost, Azure may have accepted the request."""
+        try:
+            self._azure.write("POST", f"{self._head_vm}/deallocate", VERSION, {}, repeatable=True)
+        except ResourceManagerError as error:
+            if error.status != NO_ANSWER:
+                raise
 
     def _empty(self) -> None:
         """Sets the capacity to 0; the caller repeats a lost or late request."""

@@ -146,6 +146,15 @@ def test_a_deallocation_that_azure_refuses_wakes_it_until_the_next_try(
     assert head.is_deallocated
 
 
+def test_a_deallocation_whose_answer_is_lost_is_requested_again_without_waking(
+    head: SleepingHead,
+) -> None:
+    head.fault(lost_answers=1)
+    head.run_when_idle_for(31)
+    assert head.is_deallocated
+    assert START not in head.calls
+
+
 def test_after_a_failure_ray_that_is_not_yet_up_again_does_not_count_as_use(
     head: SleepingHead,
 ) -> None:
