@@ -16,7 +16,7 @@ LOCK = IDENTITY
 def is_saved(path: Path) -> bool:
     """Whether Blob has a file of RUNS, or a link, as it is now."""
     mark = MARKS / path.relative_to(RUNS)
-    saved = mark.read_text() if mark.exists() else ""
+    saved = mark.read_text() if mark.is_file() else ""
     if path.is_symlink():
         return saved == os.readlink(path)
     return is_same(saved, path.stat())

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+import shutil
 import stat
 import sys
 import time
@@ -150,7 +151,9 @@ class SavedRuns:
     def _save(self, path: Path, folder: int, max_size: float) -> None:
         state = os.stat(path.name, dir_fd=folder, follow_symlinks=False)
         mark = self._mark_of(path)
-        saved = mark.read_text() if mark.exists() else ""
+        saved = mark.read_text() if mark.is_file() else ""
+        if not saved:
+            self._forget_what_was_there(mark)
         if stat.S_ISLNK(state.st_mode):
             target = os.readlink(path.name, dir_fd=folder)
             if target != saved and is_plain(target):
@@ -162,6 +165,20 @@ class SavedRuns:
             self._larger = True
         else:
             self._remember(path, self._save_file(path, folder, saved))
+
+    def _forget_what_was_there(self, mark: Path) -> None:
+        """Deletes what is saved of a folder that is a file now, or of a file that is a folder now.
+
+        A new head could not restore both.
+        """
+        replaced = [parent for parent in mark.parents if parent.is_file()]
+        replaced += [file for file in mark.rglob("*") if file.is_file()]
+        for old in replaced:
+            with suppress(ResourceNotFoundError):
+                self._blobs.delete_blob(self._blob_of(self._runs / old.relative_to(self._marks)))
+            old.unlink()
+        if mark.is_dir():
+            shutil.rmtree(mark)
 
     def _save_file(self, path: Path, folder: int, saved: str) -> str:
         """Returns the state of what it has saved."""

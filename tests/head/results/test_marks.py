@@ -24,3 +24,8 @@ def test_a_file_is_saved_until_it_changes(cluster: Cluster) -> None:
     best.unlink()
     best.symlink_to("checkpoint_2")
     assert [is_saved(path) for path in paths] == [True, False, False]
+    folder = cluster.write_run("a/output/data/x", "folder").parent
+    cluster.save()
+    (folder / "x").unlink()
+    folder.rmdir()
+    assert not is_saved(cluster.write_run("a/output/data", "file"))

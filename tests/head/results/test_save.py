@@ -138,6 +138,21 @@ def test_a_removed_checkpoint_leaves_no_folders_that_each_save_would_read(cluste
     assert [path.name for path in marks.iterdir()] == ["checkpoint_2"]
 
 
+def test_a_file_may_become_a_folder_and_a_folder_a_file(make: Make) -> None:
+    first, second = make(), make()
+    grows = first.write_run("a/output/grows", "file")
+    shrinks = first.write_run("a/output/shrinks/x", "folder").parent
+    assert first.save()
+    grows.unlink()
+    first.write_run("a/output/grows/x", "folder")
+    rmtree(shrinks)
+    shrinks.write_text("file")
+    assert first.save()
+    assert first.saved_runs() == ["a/output/grows/x", "a/output/shrinks"]
+    second.restore_runs()
+    assert (second.home / "runs" / KEY / "runs/a/output/shrinks").read_text() == "file"
+
+
 def test_what_was_restored_is_not_saved_again(make: Make) -> None:
     first, second = make(), make()
     first.write_run("a/progress.csv", "1\n")
