@@ -46,6 +46,8 @@ class Record:
     attempts: int = 0
     failures: list[float] = field(default_factory=list)
     """Times of its failures; making room and stops of Ray or the head do not count."""
+    failed_at_steps: int = 0
+    """Most environment steps at which it has failed."""
     not_before: float = 0.0
     """Time of the next try; 0 unless it failed or something it needs is unavailable."""
     away_since: float = 0.0

@@ -2,7 +2,7 @@
 
 An error in the experiment's file or code is final: exit code 2. A transient error (exit code 75, or
 none because Ray did not run the job) is retried with growing pauses for a day. Anything else is a
-failure; ten failures within an hour end the experiment.
+failure; ten failures within an hour, or without getting further, end the experiment.
 """
 
 import os
@@ -26,7 +26,7 @@ KEEPS_ITS_PLACE = 3
 AWAY_FOR_S = 24 * 3600.0
 STARTS_WITHIN_S = 75 * 60.0
 """A start without output for this long is stuck. Pulling an image may take an hour."""
-FAILURES_AN_HOUR = 10
+MOST_FAILURES = 10
 HOUR_S = 3600.0
 SAVE = [sys.executable, "-m", "head.identity", "save"]
 
@@ -142,13 +142,20 @@ class Ends:
         elif code in (os.EX_TEMPFAIL, None):
             self.away(record, reason)
         else:
-            now = time.time()
-            failures = [*(time for time in record.failures if time > now - HOUR_S), now]
-            if len(failures) < FAILURES_AN_HOUR:
-                self._retry(record, reason, RETRY_AFTER_S, failures=failures, **NO_TRIES)
-            else:
-                reason = f"failed {len(failures)} times within an hour; {reason}"
-                self._end(record, "FAILED", reason)
+            self._count(record, reason)
+
+    def _count(self, record: Record, reason: str) -> None:
+        """Retries an experiment after a failure, or ends it after too many."""
+        now, steps = time.time(), read_status(self._store.folder(record.name)).get("env_steps")
+        gets_no_further = steps is not None and steps <= record.failed_at_steps
+        failures = [at for at in record.failures if gets_no_further or at > now - HOUR_S] + [now]
+        if len(failures) >= MOST_FAILURES:
+            how = "without getting further" if gets_no_further else "within an hour"
+            self._end(record, "FAILED", f"failed {len(failures)} times {how}; {reason}")
+        else:
+            furthest = max(steps or 0, record.failed_at_steps)
+            changes = {"failures": failures, "failed_at_steps": furthest, **NO_TRIES}
+            self._retry(record, reason, RETRY_AFTER_S, **changes)
 
     def _retry(self, record: Record, reason: str, pause_s: float, **changes: object) -> None:
         self._say(record, f"failed, retry in {pause_s:.0f} s: {reason}")

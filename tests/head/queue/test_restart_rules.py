@@ -56,6 +56,27 @@ def test_one_that_fails_ten_times_an_hour_has_failed(played: Played) -> None:
     assert record.reason == "failed 10 times within an hour; the last line"
 
 
+@pytest.mark.parametrize(("gains", "state"), [(0, "FAILED"), (1000, "STARTING")])
+def test_one_that_fails_ten_times_without_getting_further_has_failed(
+    played: Played, gains: int, state: str
+) -> None:
+    played.submit("a")
+    for number in range(12):
+        status = {"state": "FAILED", "reason": "evaluation", "env_steps": 5000 + number * gains}
+        played.step()
+        if not played.store.get("a").live:
+            break
+        (played.store.folder("a") / "status.json").write_text(json.dumps(status))
+        failed = played.ends("a", JobStatus.FAILED, 1)
+        long_ago = [at - 7200 for at in failed.failures]
+        played.store.change(failed, not_before=1.0, failures=long_ago)
+        played.cluster.listed.clear()
+    record = played.store.get("a")
+    assert record.state == state
+    if state == "FAILED":
+        assert record.reason == "failed 10 times without getting further; evaluation"
+
+
 def test_one_that_is_refused_has_failed(played: Played) -> None:
     played.submit("a")
     played.step()
