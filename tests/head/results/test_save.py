@@ -185,9 +185,7 @@ def test_runs_are_saved_where_the_database_cannot_be(make: Make) -> None:
 
 def test_the_database_is_saved_where_the_runs_cannot_be(cluster: Cluster) -> None:
     cluster.write_run("a/progress.csv", "1\n")
-    # A file takes the place of the folder of marks.
-    (cluster.state / "saved").mkdir()
-    (cluster.state / "saved" / KEY).touch()
+    cluster.lose_once("PUT", "/runs/")
     cluster.log_metric(1)
     assert not cluster.save()
     assert cluster.saved_metrics() == [1]
