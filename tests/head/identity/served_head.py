@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,13 @@ class ServedHead(InstalledHead):
         python = root / "opt/volley/venv/bin/python"
         python.write_text(SAVES.format(calls=self.calls, code=self.code))
         self.set(scaling="demand")
+
+    def listens(self) -> bool:
+        """Whether the service takes requests: its socket is there a moment earlier."""
+        with socket.socket(socket.AF_UNIX) as connection, suppress(OSError):
+            connection.connect(str(self.socket))
+            return True
+        return False
 
     def set(self, **values: Any) -> None:
         own = StackSettings.model_validate({**REQUIRED, "maxWorkers": MAX_WORKERS, **values})
@@ -90,7 +97,7 @@ def served_head(root: Path) -> Iterator[ServedHead]:
         command = [sys.executable, "-m", "head.identity.server"]
         service = running.enter_context(subprocess.Popen(command, env=environment, cwd="/"))
         running.callback(service.kill)
-        while not head.socket.exists():
+        while not head.listens():
             assert service.poll() is None
             time.sleep(0.05)
         yield head
