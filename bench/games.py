@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import itertools
 import json
 import math
@@ -24,6 +23,7 @@ from bench.trainer import measure_scores
 from payload.errors import UserError, nearest
 from payload.experiment.derived_defaults import with_defaults
 from payload.experiment.read import read_experiment
+from payload.run.driver_lock import acquire
 
 BUDGETS = (1_000_000, 2_500_000, 10_000_000)
 """Environment steps after which a score is read."""
@@ -155,15 +155,11 @@ def bench_games(
 def _only_benchmark_in(folder: Path) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not acquire(lock):
             raise UserError(
                 f"{folder}: another benchmark trains there. "
                 "Next: --results with another folder, or wait until it has ended"
-            ) from None
-        except OSError:  # The file system has no locks.
-            pass
+            )
         yield
 
 

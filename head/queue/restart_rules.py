@@ -142,9 +142,9 @@ class Ends:
         elif code in (os.EX_TEMPFAIL, None):
             self.away(record, reason)
         else:
-            self._count(record, reason)
+            self._retry_or_end(record, reason)
 
-    def _count(self, record: Record, reason: str) -> None:
+    def _retry_or_end(self, record: Record, reason: str) -> None:
         """Retries an experiment after a failure, or ends it after too many."""
         now, steps = time.time(), read_status(self._store.folder(record.name)).get("env_steps")
         gets_no_further = steps is not None and steps <= record.failed_at_steps

@@ -66,11 +66,12 @@ def run_script(options: argparse.Namespace) -> int:
     name = re.sub(r"[^\w.-]+", "-", Path(script.entry_script).stem)
     tracking = Tracking.at(options.tracking_uri, options.results, name)
     client = _client(tracking, in_job)
-    folder = options.resume or make_folder(options.results, name).path
-    with driver_lock(RunFolder(folder)):
+    run_folder = RunFolder(options.resume) if options.resume else make_folder(options.results, name)
+    folder = run_folder.path
+    with driver_lock(run_folder):
         (folder / SCRIPT).write_text(to_yaml(script))
         end_runs(client, folder, "FAILED", _now_ms())  # An earlier process may have been lost.
-        undelivered = RunFolder(folder).undelivered_file
+        undelivered = run_folder.undelivered_file
         undelivered.unlink(missing_ok=True)
         status = RunStatus("RUNNING", str(folder))
         status.write(options.status)

@@ -126,7 +126,7 @@ class FragmentLearner(ThreadWatch, IMPALATorchLearner):
         """
         training_data.solve_refs()
         if self.config.num_learners > 1:
-            training_data.episodes = self._without_gaps(training_data.episodes)
+            training_data.episodes = self._exact_share(training_data.episodes)
         if not training_data.episodes:
             return {}
         # RLlib's queue carries them beside the train batch.
@@ -137,11 +137,11 @@ class FragmentLearner(ThreadWatch, IMPALATorchLearner):
             result["_rl_module_state_after_update"] = self._learner_state_queue.get_nowait()
         return result
 
-    def _without_gaps(self, fragments: list[RolloutFragment]) -> list[RolloutFragment]:
-        """Replaces each lost fragment by an earlier one, and drops what is too much.
+    def _exact_share(self, fragments: list[RolloutFragment]) -> list[RolloutFragment]:
+        """Replaces each lost fragment by an earlier one, and drops a fragment too many.
 
         Learners average every gradient step: one that makes fewer would stall them all. RLlib
-        deals out one fragment too many when the train batch has just become smaller.
+        deals out one too many when the train batch has just become smaller.
         """
         size = self.config.num_envs_per_env_runner * self.config.get_rollout_fragment_length()
         share: int = self.update_settings.train_batch_size // size

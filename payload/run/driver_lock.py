@@ -31,7 +31,7 @@ def driver_lock(folder: RunFolder) -> Iterator[None]:
         TemporaryError: It is, and both are jobs of a cluster: it ends once it misses its Ray.
     """
     with (folder.path / LOCK).open("a+") as lock:
-        if not _acquire(lock):
+        if not acquire(lock):
             host, pid = _driver(lock)
             reason = f"--resume {folder.path}: process {pid} on {host} is running it"
             from payload.run.ray_cluster import is_job
@@ -108,7 +108,8 @@ def _uri(results: Path, folder: RunFolder, tracking_uri: str | None) -> str:
     return tracking_uri or Tracking.embedded(results, folder.path.name).uri
 
 
-def _acquire(lock: TextIO) -> bool:
+def acquire(lock: TextIO) -> bool:
+    """Locks a file until it is closed; False if another process keeps it locked."""
     end = time.monotonic() + RETRY_FOR_S
     while True:
         try:
